@@ -112,10 +112,6 @@ impl Code {
                 | Self::ExtentTreeTooDeep
                 | Self::EntryUnusedInode
                 | Self::EntryNeverUsedInode
-                | Self::DirectoryCorrupted
-                | Self::MissingDot
-                | Self::MissingDotDot
-                | Self::DotTooBig
                 | Self::FileTypeWrong
                 | Self::FileTypeMissing
                 | Self::FileTypeUnexpected

@@ -474,6 +474,7 @@ impl Check<'_> {
         failed?;
         self.count_removed(&counted);
         self.count_made(&recount::of_map(ino, inode, &new.extents));
+        self.recount.lock().is_unsure |= !is_extents;
         let before = self.clusters_of(old) + old.nodes.len() as u64;
         let after = self.clusters_of(new) + needed;
         let unit = geometry.cluster_size() / self.space_unit(inode);

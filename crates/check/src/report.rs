@@ -240,6 +240,8 @@ impl VolumeStatistics {
 pub(crate) struct Recount {
     pub(crate) made: VolumeStatistics,
     pub(crate) removed: VolumeStatistics,
+    /// A map of indirect blocks was written again: its shape is not counted here.
+    pub(crate) is_unsure: bool,
 }
 
 impl Recount {

@@ -13,7 +13,7 @@ use crate::tables::{Carry, SharedClusters, Windows};
 use extant_device::OverlayDevice;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::State;
-use extant_ondisk::{GroupNo, InodeNo};
+use extant_ondisk::{GroupNo, InodeNo, RoCompatFeatures};
 use roaring::{RoaringBitmap, RoaringTreemap};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -154,7 +154,10 @@ fn repair_round(
         let is_unexpected = check.is_unexpected();
         let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
         let next = check.carry();
-        let is_settled = windows.count() == 1 && !restart && !options.carve;
+        // Usage of quotas is counted in pass 1 and does not follow the repairs.
+        let is_unsure =
+            check.recount.lock().is_unsure || check.geometry.has_ro_compat(RoCompatFeatures::QUOTA);
+        let is_settled = windows.count() == 1 && !restart && !is_unsure && !options.carve;
         report = (is_settled && recorder.all_is_repaired_since(before, Code::is_local))
             .then(|| check.into_report());
         all += repaired;
