@@ -32,7 +32,7 @@ const MARGIN: u64 = 300;
 const INPUT_LIMIT: u64 = 60;
 /// Crates of which each input is work on a whole volume or archive. Counting edges takes more than
 /// half of their time, so bolero's random engine chooses their inputs.
-const UNGUIDED: [&str; 2] = ["engine", "image"];
+const UNGUIDED: [&str; 3] = ["engine", "image", "reader"];
 
 /// A harness: a test of a suite.
 pub(crate) struct Harness {

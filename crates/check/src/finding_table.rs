@@ -10,6 +10,8 @@ findings! {
     LogCopyPossiblyOlder: 0, Damage, "Block {block} is corrupt; the journal holds a copy that is possibly older ({detail}, transaction {found}).", "Restore", true;
     /// A block of an inode table or a directory lies in the place of another, by its checksums.
     BlockMisplaced: 0, Damage, "Block {block} holds {detail} that belong to block {expected}, by their checksums.", "Put them there", true;
+    /// The record of an inode lies in the place of another inode's, by its checksum.
+    InodeMisplaced: 0, Damage, "Inode {inode} has the record of inode {expected}, by its checksum.", "Put it there", true;
     /// The superblock is valid except for its checksum, and there is no backup.
     SuperblockChecksum: 0, Damage, "Superblock checksum does not match superblock.", "Fix", true;
     /// The count of inodes is not that of the groups.

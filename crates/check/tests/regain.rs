@@ -76,15 +76,19 @@ fn repaired(image: &Path, options: &CheckOptions) -> PassReport {
     report
 }
 
-/// The directories that a run without repairs and one with all of them report as lost.
-fn lost(image: &Path, answers: AutoPolicy) -> BTreeSet<String> {
-    let is_lost = |code: Code| matches!(code, Code::DirectoryInodeLost | Code::DirectoryBlocksLost);
+/// The findings of a whole run with some codes, in words.
+fn reported(image: &Path, answers: AutoPolicy, codes: &[Code]) -> BTreeSet<String> {
     let options = RunOptions { open: open_options(), passes: options(), ..RunOptions::default() };
     let options = RunOptions { force: true, ..options };
     let device = common::open(image, answers != AutoPolicy::No);
     let report = run(&device, &options, &answers, &Quiet).unwrap();
-    let lost = report.findings.iter().filter(|it| is_lost(it.finding.code));
-    lost.map(|it| it.finding.to_string()).collect()
+    let those = report.findings.iter().filter(|it| codes.contains(&it.finding.code));
+    those.map(|it| it.finding.to_string()).collect()
+}
+
+/// The directories that a run without repairs and one with all of them report as lost.
+fn lost(image: &Path, answers: AutoPolicy) -> BTreeSet<String> {
+    reported(image, answers, &[Code::DirectoryInodeLost, Code::DirectoryBlocksLost])
 }
 
 fn count(report: &PassReport, code: Code) -> usize {
@@ -192,6 +196,60 @@ fn blocks_in_the_place_of_others_are_put_where_they_belong() {
     assert_eq!(count(&report, Code::BlockMisplaced), 7, "{}", findings(&report));
     let wrong = wrong(&image, &volume.files);
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), findings(&report));
+}
+
+/// Swaps the records of inodes.
+fn swap_records(image: &Path, one: InodeNo, other: InodeNo) {
+    let (device, store) =
+        (common::open(image, true), Store::open(common::open(image, false)).unwrap());
+    let record = |inode| store.read_inode(inode).unwrap().unwrap();
+    let (first, second) = (record(one), record(other));
+    device.write_at(store.inode_offset(one).unwrap(), &second).unwrap();
+    device.write_at(store.inode_offset(other).unwrap(), &first).unwrap();
+}
+
+#[test]
+fn records_in_the_place_of_others_are_put_where_they_belong() {
+    for args in [&["-b", "4096"][..], &["-b", "1024"]] {
+        let volume = or_skip!(volume(args));
+        let image = volume.image.path();
+        let files: Vec<InodeNo> = volume.files.values().map(|(inode, _)| *inode).collect();
+        let mut others = volume.directories.iter().filter(|it| **it != volume.large);
+        swap_records(&image, *others.next().unwrap(), files[3]);
+        swap_records(&image, volume.large, *others.next().unwrap());
+        // A cycle of three.
+        swap_records(&image, files[100], files[200]);
+        swap_records(&image, files[200], files[300]);
+        let shown = reported(&image, AutoPolicy::No, &[Code::InodeMisplaced]);
+        assert_eq!(shown.len(), 7, "{shown:?}");
+        let report = repaired(&image, &options());
+        assert_eq!(count(&report, Code::InodeMisplaced), 7, "{}", findings(&report));
+        assert_eq!(report.findings.len(), 7, "{}", findings(&report));
+        let wrong = wrong(&image, &volume.files);
+        assert!(wrong.is_empty(), "{args:?} {wrong:?}\n{}", findings(&report));
+    }
+}
+
+#[test]
+fn a_copy_of_a_record_overwrites_none() {
+    let volume = or_skip!(volume(&["-b", "4096"]));
+    let image = volume.image.path();
+    let files: Vec<InodeNo> = volume.files.values().map(|(inode, _)| *inode).collect();
+    swap_records(&image, files[100], files[200]);
+    // A copy that leads into the cycle, and one that leads to a record in its place.
+    let (device, store) =
+        (common::open(&image, true), Store::open(common::open(&image, false)).unwrap());
+    for (from, to) in [(files[100], files[300]), (files[400], files[430])] {
+        let record = store.read_inode(from).unwrap().unwrap();
+        device.write_at(store.inode_offset(to).unwrap(), &record).unwrap();
+    }
+    drop((device, store));
+    let report = repaired(&image, &options());
+    assert_eq!(count(&report, Code::InodeMisplaced), 2, "{}", findings(&report));
+    let lost: Vec<_> = [300, 430].map(|at| volume.files.keys().nth(at).unwrap().clone()).into();
+    let mut wrong = wrong(&image, &volume.files);
+    wrong.sort();
+    assert_eq!(wrong, lost, "{}", findings(&report));
 }
 
 #[test]
@@ -620,7 +678,7 @@ struct MovesAlone;
 impl RepairPolicy for MovesAlone {
     fn decide(&self, finding: &Finding) -> Decision {
         match finding.code {
-            Code::BlockMisplaced => Decision::Fix,
+            Code::BlockMisplaced | Code::InodeMisplaced => Decision::Fix,
             _ => Decision::Abort,
         }
     }
@@ -647,6 +705,9 @@ fn a_power_cut_while_blocks_are_moved_loses_none() {
         volume.directories.iter().map(|inode| blocks_of(&image, *inode)[0]).collect();
     swap(&image, tables[5], tables[9], 1024);
     swap(&image, directories[0], directories[3], 1024);
+    let files = || volume.files.values().map(|(inode, _)| *inode);
+    let in_table = |table: u64| files().find(|inode| table_of(*inode) == table).unwrap();
+    swap_records(&image, in_table(tables[12]), in_table(tables[14]));
     let damaged: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&fs::read(&image).unwrap()));
     // The log is no evidence: what a cut loses is not restored from it.
     let options = RunOptions {
@@ -658,8 +719,10 @@ fn a_power_cut_while_blocks_are_moved_loses_none() {
     let recorder = Arc::new(Recorder::new(damaged));
     let device: Arc<dyn Device> = recorder.clone();
     let report = run(&device, &options, &MovesAlone, &Quiet).unwrap();
-    let moves = report.findings.iter().filter(|it| it.finding.code == Code::BlockMisplaced);
-    assert_eq!(moves.filter(|it| it.repaired).count(), 4);
+    for (code, moves) in [(Code::BlockMisplaced, 4), (Code::InodeMisplaced, 2)] {
+        let moved = report.findings.iter().filter(|it| it.finding.code == code && it.repaired);
+        assert_eq!(moved.count(), moves, "{code:?}");
+    }
     let mut cuts = 0;
     for cut in recorder.cuts(Sweep { torn: 0, ..Sweep::seeded(3) }) {
         let shown = cut.to_string();

@@ -213,7 +213,7 @@ impl Check<'_> {
             return Ok(is_cut);
         }
         self.blocks.claim(cluster.0..cluster.0 + 1, &self.budget);
-        let mut changed = false;
+        let (mut changed, was_cut) = (false, walk.is_cut);
         for at in 0..bytes.len() / 4 {
             let Some(pointer) = indirect::pointer(&bytes, at) else { break };
             if pointer.0 == 0 {
@@ -233,6 +233,8 @@ impl Check<'_> {
         let is_own = !is_system && !self.shared.contains(cluster);
         if changed && is_own {
             self.store.write(block, &bytes)?;
+        } else if changed {
+            walk.is_cut = was_cut; // a restart would find the same pointers
         }
         local.nodes.push(bytes);
         // The list of bad blocks gets no copy: it gives the block up.

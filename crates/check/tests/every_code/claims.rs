@@ -168,6 +168,26 @@ fn an_inode_with_the_record_of_another_one_is_emptied() {
     }
 }
 
+/// Its map leads to the reserved descriptor blocks, through a block that the resize inode keeps.
+#[test]
+fn a_file_with_the_map_of_the_resize_inode_gets_a_map_of_its_own() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT4.make();
+    let hand = Hand::on(&image.path());
+    let record = hand.volume.read_inode(InodeNo::RESIZE).expect("reads");
+    hand.file("other", |place| place.copy_from_slice(&record));
+    let pointers = usize::from(hand.volume.geometry().reserved_gdt_blocks);
+    drop(hand);
+    let done = repair(&image);
+    // Each pointer is found once: the copy has none of them.
+    assert!(done.contains(&Code::MultiplyClaimed), "{done:?}");
+    let cut = done.iter().filter(|code| **code == Code::MapOnMetadata).count();
+    assert_eq!(cut, pointers, "{done:?}");
+    assert_eq!(Hand::on(&image.path()).volume.read_inode(InodeNo::RESIZE).expect("reads"), record);
+}
+
 /// Without a name there is nothing to keep.
 #[test]
 fn a_copied_record_without_a_name_goes() {

@@ -138,6 +138,7 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
         "directories of several blocks and options: see the tests of regain",
         &[
             Code::BlockMisplaced,
+            Code::InodeMisplaced,
             Code::DirectoryInodeLost,
             Code::DirectoryBlocksLost,
             Code::EncryptedDirectoryLost,

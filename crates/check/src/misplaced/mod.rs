@@ -1,7 +1,10 @@
 //! Blocks of inode tables and directories that are in each other's places, as after a swap or a
-//! shift: their checksums start at the numbers of inodes, so that they show where a block belongs.
-//! Only whole cycles are undone: a copy never overwrites what is readable. On a volume with a
-//! journal the blocks of a cycle are one transaction, so that a power cut loses none of them.
+//! shift, and single records of inode tables: their checksums start at the numbers of inodes, so
+//! that they show where a block or a record belongs. Only whole cycles are undone: a copy never
+//! overwrites what is readable. On a volume with a journal the blocks of a cycle are one
+//! transaction, so that a power cut loses none of them.
+
+mod records;
 
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
@@ -46,7 +49,7 @@ struct Search<'a> {
     sound: HashMap<InodeNo, Vec<BlockNo>>,
 }
 
-/// Proposes to put blocks where they belong; how many were moved. `scanned` is the report of a
+/// Proposes to put blocks and records where they belong; how many blocks were written. `scanned` is the report of a
 /// scan: records in a wrong place have wrong checksums, and a directory with a wrong block has a
 /// finding.
 ///
@@ -64,24 +67,15 @@ pub(crate) fn restore(
     }
     let mut search = Search { store, geometry, places: Vec::new(), sound: HashMap::new() };
     let found = || scanned.findings.iter().map(|it| &it.finding);
-    let is_of_checksum = |finding: &Finding| {
-        matches!(
-            finding.code,
-            Code::InodeChecksum
-                | Code::InodeBlockChecksum
-                | Code::InodeGarbage
-                | Code::InodeIsCopy
-                | Code::ExtraSizeInvalid
-                | Code::OrphanListLeftover
-                | Code::DeletedWithoutDtime
-        )
-    };
-    if found().any(is_of_checksum) {
+    let suspects: BTreeSet<InodeNo> =
+        found().filter(|it| is_of_checksum(it)).filter_map(|it| it.subject.inode).collect();
+    if !suspects.is_empty() {
         search.look_at_tables()?;
     }
     search.look_at_directories(found().filter_map(|it| it.subject.dir).collect())?;
-    let mut moved = 0;
+    let (mut moved, mut of_cycles) = (0, HashSet::new());
     for cycle in search.cycles()? {
+        of_cycles.extend(cycle.iter().map(|(from, _)| search.places[*from].block));
         let mut blocks: Vec<(BlockNo, Vec<u8>)> = Vec::new();
         for (from, to) in &cycle {
             let (from, to) = (&search.places[*from], &search.places[*to]);
@@ -103,7 +97,26 @@ pub(crate) fn restore(
             write_together(store, options, blocks)?;
         }
     }
+    for blocks in records::accepted(store, recorder, suspects, &of_cycles)? {
+        store.mark_unclean()?;
+        moved += blocks.len() as u64;
+        write_together(store, options, blocks)?;
+    }
     Ok(moved)
+}
+
+/// Whether a finding is on a record with a wrong checksum.
+fn is_of_checksum(finding: &Finding) -> bool {
+    matches!(
+        finding.code,
+        Code::InodeChecksum
+            | Code::InodeBlockChecksum
+            | Code::InodeGarbage
+            | Code::InodeIsCopy
+            | Code::ExtraSizeInvalid
+            | Code::OrphanListLeftover
+            | Code::DeletedWithoutDtime
+    )
 }
 
 /// Writes blocks so that a power cut leaves all of them or none, if the volume has a journal.
