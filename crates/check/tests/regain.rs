@@ -192,6 +192,11 @@ fn blocks_in_the_place_of_others_are_put_where_they_belong() {
     // A shift by one block: three of them.
     swap(&image, tables[12], tables[13], 1024);
     swap(&image, tables[13], tables[14], 1024);
+    // A record that is wrong in its own place, too.
+    let flipped = tables[9] * 1024 + 256 + 8; // a time
+    let mut time = read(&image, flipped, 1);
+    time[0] ^= 1;
+    common::open(&image, true).write_at(flipped, &time).unwrap();
     let report = repaired(&image, &options());
     assert_eq!(count(&report, Code::BlockMisplaced), 7, "{}", findings(&report));
     let wrong = wrong(&image, &volume.files);

@@ -301,7 +301,7 @@ impl Search<'_> {
             for (to, sources) in &mut tables {
                 if let Content::Table(first) = self.places[*to].content
                     && *to != from
-                    && sound_records(&place.bytes, first, self.geometry) == Some(true)
+                    && has_mostly_sound_records(&place.bytes, first, self.geometry)
                 {
                     sources.push(from);
                 }
@@ -366,22 +366,16 @@ fn has_sound_record(bytes: &[u8], first: InodeNo, geometry: &Geometry) -> bool {
         .any(|(number, record)| inode::verify(record, number, geometry).is_ok() && !is_zero(record))
 }
 
-/// Whether all records of a block have the right checksums where it begins with an inode; `None` if
-/// none of them has. Records of zeros do not count.
-fn sound_records(bytes: &[u8], first: InodeNo, geometry: &Geometry) -> Option<bool> {
-    let size = usize::from(geometry.inode_size);
-    let (mut right, mut wrong) = (false, false);
-    for (number, record) in (first.0..).map(InodeNo).zip(bytes.chunks_exact(size)) {
-        if is_zero(record) {
-            continue;
-        }
-        match inode::verify(record, number, geometry) {
-            Ok(()) => right = true,
-            Err(_) => wrong = true,
-        }
-        if right && wrong {
-            break;
+/// Whether more records of a block have the right checksum than a wrong one where it begins with an
+/// inode. Records of zeros do not count.
+fn has_mostly_sound_records(bytes: &[u8], first: InodeNo, geometry: &Geometry) -> bool {
+    let records = bytes.chunks_exact(usize::from(geometry.inode_size));
+    let mut surplus = 0;
+    for (number, record) in (first.0..).map(InodeNo).zip(records) {
+        if !is_zero(record) {
+            let is_sound = inode::verify(record, number, geometry).is_ok();
+            surplus += if is_sound { 1 } else { -1 };
         }
     }
-    right.then_some(!wrong)
+    surplus > 0
 }

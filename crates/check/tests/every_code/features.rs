@@ -209,18 +209,19 @@ pub(crate) const DAMAGES: &[Damage] = &[
             call_bad(hand, offset / 1024);
         },
     ),
-    // Two blocks of an inode table changed places, and a record of each is wrong in both: their
-    // checksums do not say where they belong.
+    // Two blocks of an inode table changed places, and most records are wrong in both places: the
+    // checksums of the others do not say where the blocks belong.
     on(Code::InodeBlockChecksum, EXT4, |hand| {
         let blocks = ["dir/name-100", "dir/name-200"].map(|name| {
             let offset = hand.volume.inode_offset(hand.find(name)).expect("there is such an inode");
             offset / 1024
         });
         let [first, second] = blocks.map(|block| hand.volume.read(BlockNo(block)).expect("reads"));
-        for (block, other) in blocks.into_iter().zip([second, first]) {
+        for (block, other, wrong) in [(blocks[0], second, [0, 1, 2]), (blocks[1], first, [1, 2, 3])]
+        {
             hand.block(block, |bytes| {
                 bytes.copy_from_slice(&other);
-                bytes[8] ^= 1; // a time
+                wrong.iter().for_each(|at| bytes[at * 256 + 8] ^= 1); // a time
             });
         }
     }),

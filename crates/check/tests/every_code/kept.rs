@@ -512,16 +512,16 @@ fn a_file_whose_tree_is_hollow_can_be_read() {
     assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
 }
 
-/// The checksum of each says that it is the other, and no block is claimed twice.
+/// The checksum of each says which inode it is.
 #[test]
-fn inodes_that_changed_places_keep_their_contents() {
+fn inodes_that_changed_places_are_put_back() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
     let image = EXT4.make();
     let hand = Hand::on(&image.path());
     let (one, two) = (hand.find("file"), hand.find("other"));
-    let contents = [hand.blocks(two), hand.blocks(one)];
+    let contents = [hand.blocks(one), hand.blocks(two)];
     let (mut first, mut second) = (Vec::new(), Vec::new());
     hand.unsealed(one, |record| first = record.to_vec());
     hand.unsealed(two, |record| {
@@ -530,7 +530,7 @@ fn inodes_that_changed_places_keep_their_contents() {
     });
     hand.unsealed(one, |record| record.copy_from_slice(&second));
     drop(hand);
-    assert_eq!(repair(&image), [Code::InodeChecksum, Code::InodeChecksum]);
+    assert_eq!(repair(&image), [Code::InodeMisplaced, Code::InodeMisplaced]);
     let hand = Hand::on(&image.path());
     assert_eq!([hand.find("file"), hand.find("other")], [one, two]);
     assert_eq!([hand.blocks(one), hand.blocks(two)], contents);
