@@ -92,6 +92,18 @@ impl Code {
         )
     }
 
+    /// Whether pass 1 finds it when all inodes are checked.
+    pub(crate) fn is_found_after_all_inodes(self) -> bool {
+        matches!(
+            self,
+            Self::EaBlockRefcount
+                | Self::MultiplyClaimed
+                | Self::SharedBlocks
+                | Self::CloneFailed
+                | Self::ResizeInodeInvalid
+        )
+    }
+
     /// Whether its repair leaves tables that describe the volume, and no other decision depends on
     /// when it is done: no scan is needed to see what it left.
     pub(crate) fn is_local(self) -> bool {

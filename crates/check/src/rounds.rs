@@ -129,6 +129,8 @@ struct Round {
     /// The report that a scan would give now, where all that was found is repaired and the tables
     /// of the round describe the volume ([`Code::is_local`]).
     report: Option<PassReport>,
+    /// The last window was begun again: what is found in it is all that the repairs before it left.
+    was_restarted: bool,
 }
 
 /// Repairs once what can be repaired in each window. After a repair that makes the tables wrong,
@@ -143,7 +145,7 @@ fn repair_round(
     restarts: &mut u32,
 ) -> Result<Round, CheckError> {
     let (mut at, mut all, mut carry) = (0, 0, Carry::default());
-    let mut report = None;
+    let (mut report, mut was_restarted) = (None, false);
     while at < windows.count() {
         recorder.begin_round();
         let before = recorder.count();
@@ -182,6 +184,7 @@ fn repair_round(
         let is_other = !windows.fit(store.geometry());
         if (is_other || restart && repaired > 0) && *restarts < MAX_RESTARTS {
             *restarts += 1;
+            was_restarted = true;
             if is_other {
                 *windows = Windows::plan(store, options);
                 (at, carry) = (0, Carry::default());
@@ -190,7 +193,7 @@ fn repair_round(
         }
         (at, carry) = (at + 1, next);
     }
-    Ok(Round { repaired: all, report })
+    Ok(Round { repaired: all, report, was_restarted })
 }
 
 /// Where a scan found something, for a repair that the options do not ask for (`forced`).
@@ -200,9 +203,8 @@ fn found_places(report: &PassReport, forced: bool, windows: usize) -> FoundPlace
     }
     let places = |pass, place: fn(&Subject) -> Option<InodeNo>| {
         let findings = report.findings.iter().map(|it| &it.finding);
-        // Owners of a block of attributes are counted after all inodes.
-        let of_pass =
-            findings.filter(|it| it.code.row().pass == pass && it.code != Code::EaBlockRefcount);
+        let of_pass = findings
+            .filter(|it| it.code.row().pass == pass && !it.code.is_found_after_all_inodes());
         let of_finding = |it: &Finding| place(&it.subject).filter(|_| it.code.is_local());
         of_pass.map(|it| of_finding(it).map(|place| place.0)).collect::<Option<RoaringBitmap>>()
     };
@@ -251,7 +253,7 @@ pub fn repair(
             break;
         }
         unseen = 0;
-        if let Some(settled) = round.report.filter(|_| may_settle) {
+        if let Some(settled) = round.report.filter(|_| may_settle || round.was_restarted) {
             report = settled;
             assert_settled(store, options, &report);
             break;
