@@ -84,6 +84,12 @@ impl<D: Device> OfflineVolume<D> {
         }
     }
 
+    /// A walk over the map of a file that has one ([`Self::has_map`]).
+    pub fn walk_map(&self, number: InodeNo, inode: &Inode) -> MapWalk<'_> {
+        let file = MappedFile::of_inode(number, inode);
+        MapWalk::new(&self.device, &self.geometry, file, self.is_strict)
+    }
+
     /// Reads the map of a file.
     ///
     /// # Errors
@@ -95,7 +101,7 @@ impl<D: Device> OfflineVolume<D> {
         }
         let file = MappedFile::of_inode(number, inode);
         let mut met = HashSet::new();
-        for part in MapWalk::new(&self.device, &self.geometry, file, self.is_strict) {
+        for part in self.walk_map(number, inode) {
             match part? {
                 MapPart::Node { at, .. } => {
                     // An empty extent node could be visited repeatedly.

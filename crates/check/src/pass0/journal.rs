@@ -11,7 +11,7 @@ use extant_device::Device;
 use extant_journal::{
     BlockRuns, Damage, Finish, JournalError, JournalLocation, Log, Recovered, recover,
 };
-use extant_offline::{OfflineError, back_up_journal};
+use extant_offline::{MapPart, OfflineError, back_up_journal};
 use extant_ondisk::extent::{EXTENT_MAGIC, ROOT_SIZE};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
@@ -204,6 +204,7 @@ impl Pass0<'_> {
         }
         let finding = Finding::new(Code::JournalInvalid).inode(number).detail(flaw);
         if self.should_fix(finding)? {
+            self.replay_known_part(number)?;
             self.drop_journal(None)?;
         }
         Ok(None)
@@ -284,28 +285,51 @@ impl Pass0<'_> {
         self.place_of_map(number, inode)
     }
 
-    /// A journal's map has no holes, no unwritten extents and enough blocks.
+    /// A journal's map has no holes, no unwritten extents and enough blocks. What it has past the
+    /// file's end is no part of the journal.
     fn place_of_map(&self, number: InodeNo, inode: Inode) -> Result<FoundJournal, Broken> {
         let geometry = self.volume.geometry();
         let blocks = inode.size >> geometry.block_bits();
         if blocks < MIN_JOURNAL || blocks > geometry.blocks_count.min(u64::from(u32::MAX)) {
             return Err(Broken::Because(format!("invalid size of {blocks} blocks")));
         }
-        let map = self.volume.read_map(number, &inode)?;
-        let mut runs = BlockRuns::new();
-        for extent in &map.extents {
-            let is_next = extent.block.0 == u64::from(runs.blocks_count());
-            let is_there = geometry.contains(extent.start, u64::from(extent.len));
-            if !is_next || extent.is_unwritten || !is_there || !runs.push(extent.start, extent.len)
-            {
-                return Err(Broken::Because("block map has holes or invalid blocks".to_owned()));
-            }
-        }
+        let (runs, flaw) = self.blocks_of_map(number, &inode);
         if u64::from(runs.blocks_count()) < blocks {
-            return Err(Broken::Because("block map is shorter than the size".to_owned()));
+            let is_short = || Broken::Because("block map is shorter than the size".to_owned());
+            return Err(flaw.unwrap_or_else(is_short));
         }
         let block_size = geometry.block_size;
         Ok(FoundJournal { place: JournalLocation { runs, superblock_at: 0, block_size }, inode })
+    }
+
+    /// The blocks of a journal's map up to its first flaw.
+    pub(super) fn blocks_of_map(
+        &self,
+        number: InodeNo,
+        inode: &Inode,
+    ) -> (BlockRuns, Option<Broken>) {
+        let (mut runs, mut nodes) = (BlockRuns::new(), 0);
+        for part in self.volume.walk_map(number, inode) {
+            let is_next = match part {
+                Ok(MapPart::Node { .. }) => {
+                    nodes += 1;
+                    // More nodes than the volume has blocks: the map has a loop.
+                    nodes <= self.volume.geometry().blocks_count
+                }
+                Ok(MapPart::Data(extent)) => {
+                    extent.block.0 == u64::from(runs.blocks_count())
+                        && !extent.is_unwritten
+                        && u64::from(runs.blocks_count()) < self.volume.geometry().blocks_count
+                        && runs.push(extent.start, extent.len)
+                }
+                Err(error) => return (runs, Some(error.into())),
+            };
+            if !is_next {
+                let flaw = "block map has holes or invalid blocks".to_owned();
+                return (runs, Some(Broken::Because(flaw)));
+            }
+        }
+        (runs, None)
     }
 
     /// The inode that the superblock's copy describes, if there is a journal in it.
@@ -646,7 +670,7 @@ impl Pass0<'_> {
         Ok(JournalSuperblock { sequence, ..empty }.encode_sealed())
     }
 
-    fn check_recovery(&mut self, recovered: &Recovered) -> Result<(), CheckError> {
+    pub(super) fn check_recovery(&mut self, recovered: &Recovered) -> Result<(), CheckError> {
         for damage in &recovered.damage {
             let finding = match damage {
                 Damage::Transaction(tid, _) => {
@@ -690,7 +714,7 @@ fn write_log_superblock(log: &Log<'_>, raw: &RawJournalSuperblock) -> Result<(),
 }
 
 /// Why an inode holds no journal.
-enum Broken {
+pub(super) enum Broken {
     Because(String),
     Offline(OfflineError),
 }

@@ -6,6 +6,7 @@
 //! [`repair`](crate::repair), and [`Prepared::close`] makes changes that need a whole volume (a new
 //! journal), stamps the check and renews the backups.
 
+mod broken_map;
 mod close;
 mod context;
 mod fast_commits;

@@ -31,6 +31,8 @@ struct Walk {
     illegal: u32,
     /// Illegal pointers after the first [`TOO_MANY`] are cleared.
     clears_all: bool,
+    /// Pointers from this block of the file on are illegal wherever they lead.
+    garbage_from: u64,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
     /// The block that would continue the current run of data, and the start of the run.
@@ -58,6 +60,7 @@ impl Check<'_> {
             counts: MapCounts::default(),
             illegal: 0,
             clears_all: false,
+            garbage_from: u64::MAX,
             is_cut: false,
             run: (0, 0),
             next: 0,
@@ -155,7 +158,7 @@ impl Check<'_> {
     ) -> Result<bool, CheckError> {
         let finding =
             |visit: &Visit<'_>, code| visit.finding(code).file_block(FileBlock(first)).block(block);
-        if !self.geometry.contains(block, 1) {
+        if !self.geometry.contains(block, 1) || first >= walk.garbage_from {
             walk.illegal += 1;
             if walk.illegal >= TOO_MANY && !walk.is_bad_blocks {
                 if walk.illegal == TOO_MANY {
@@ -196,11 +199,19 @@ impl Check<'_> {
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
         self.read_claimed_into(block, &mut bytes)?;
+        let outer_garbage = walk.garbage_from;
         let (illegal, legal) = self.illegal_of(&bytes);
-        // It is not an indirect block: the file keeps its other blocks.
         if !walk.is_bad_blocks && !is_system && illegal >= TOO_MANY && illegal > legal {
-            local.nodes.push(bytes);
-            return self.should_fix(finding(visit, Code::IllegalBlock));
+            // Garbage past the file's end leaves the pointers before it.
+            let end = visit.inode.size.div_ceil(u64::from(self.geometry.block_size));
+            let used = end.saturating_sub(first).div_ceil(step).min(bytes.len() as u64 / 4);
+            let (illegal, legal) = self.illegal_of(&bytes[..used as usize * 4]);
+            if legal <= illegal {
+                // It is not an indirect block: the file keeps its other blocks.
+                local.nodes.push(bytes);
+                return self.should_fix(finding(visit, Code::IllegalBlock));
+            }
+            walk.garbage_from = end;
         }
         self.step(visit, block, DiscontinuityTarget::Indirect(levels as u8), walk, local); // at most three
         walk.counts.clusters += 1;
@@ -228,6 +239,7 @@ impl Check<'_> {
                 break;
             }
         }
+        walk.garbage_from = outer_garbage;
         // Blocks that something else claims too may be the file's own: the file first gets a copy,
         // without these pointers.
         let is_own = !is_system && !self.shared.contains(cluster);
