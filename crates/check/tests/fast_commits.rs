@@ -200,6 +200,39 @@ fn fast_commits_are_replayed_on_tables_that_the_log_restores() {
 
 /// Without the copies of the log, the fast commits alone give back what they hold, and are left out
 /// where they cannot be replayed.
+/// The kernel leaves the tail of a leaf in the root of an index.
+#[test]
+fn fast_commits_of_names_in_an_indexed_directory_are_replayed() {
+    if !is_root() || tool("mke2fs").is_none() {
+        skip!("needs root and mke2fs");
+    }
+    let args = ["-t", "ext4", "-b", "1024", "-O", "fast_commit"];
+    let image = match TempImage::by_mke2fs(64 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let names = |range: std::ops::Range<u32>| range.map(|at| format!("many/a-long-name-{at}"));
+    let create = |root: &Path, range| {
+        for name in names(range) {
+            File::create(root.join(name)).and_then(|file| file.sync_all()).unwrap();
+        }
+    };
+    let mount = LoopMount::new(&image.path(), "").unwrap();
+    fs::create_dir(mount.path().join("many")).unwrap();
+    create(mount.path(), 0..300);
+    mount.unmount().unwrap();
+    let dirty = left_dirty(&image.path(), "", |root| create(root, 300..310)).unwrap();
+    let overlay = OverlayDevice::new(FileDevice::open(dirty.path()).unwrap());
+    let recovered = recover_volume(&overlay, None, Finish::Leave).unwrap().unwrap();
+    if recovered.fast_commits == 0 {
+        skip!("the kernel made full commits");
+    }
+    let tree = common::Walker::tree(&Store::open(std::sync::Arc::new(overlay)).unwrap());
+    for name in names(0..310) {
+        assert!(tree.contains(&name), "{name}");
+    }
+}
+
 #[test]
 fn fast_commits_that_cannot_be_replayed_are_left_out_alone() {
     let (image, files) = match dirty("fast_commit") {

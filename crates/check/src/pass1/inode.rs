@@ -150,12 +150,13 @@ impl Check<'_> {
         (bad_checksum, is_alone): (bool, bool),
         local: &mut Local,
     ) -> Result<(), CheckError> {
-        let Ok(inode) = Inode::decode(record, ino, self.geometry) else {
-            if bad_checksum && self.should_fix(Finding::new(Code::InodeChecksum).inode(ino))? {
-                self.store.write_inode(ino, record)?;
-            }
-            return Ok(());
-        };
+        let decoded = Inode::decode(record, ino, self.geometry).or_else(|_| {
+            // An invalid extra size is no finding here.
+            let mut other = record.to_vec();
+            self.set_extra_size(&mut other);
+            Inode::decode(&other, ino, self.geometry)
+        });
+        let Ok(inode) = decoded else { return Ok(()) };
         let (dirty, cleared, marks) = (false, false, Mark::USED);
         let mut visit = Visit { ino, record, inode, dirty, cleared, marks, bad_checksum, is_alone };
         if visit.inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {

@@ -161,7 +161,7 @@ impl Check<'_> {
 
     /// Whether a block of an indexed directory is its root or a node: a free record over the whole
     /// block, followed by counts that fit.
-    fn index_kind(&self, dir: &DirInfo, at: u32, bytes: &[u8]) -> Option<IndexKind> {
+    pub(crate) fn index_kind(&self, dir: &DirInfo, at: u32, bytes: &[u8]) -> Option<IndexKind> {
         if !dir.has(DirFlags::INDEXED) {
             return None;
         }

@@ -8,6 +8,7 @@ use crate::tables::{DirFlags, DirInfo, Kind, Mark};
 use extant_ondisk::dirent::{DirEntry, DirFormat, FileType, NewEntry};
 use extant_ondisk::extent::{OwnedNode, ROOT_SIZE};
 use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::htree::HtreeFormat;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, IncompatFeatures, InodeNo};
@@ -48,18 +49,18 @@ impl Check<'_> {
         self.store.write(block, &bytes)
     }
 
-    /// Seals a directory's first block, which may be an index's root.
+    /// Seals a directory's first block, which may be an index's root: the kernel leaves the tail of
+    /// the leaf in it that it was.
     fn seal_first(&self, dir: &DirInfo, bytes: &mut [u8]) {
-        use extant_ondisk::htree::{HtreeFormat, IndexKind};
         let format = self.dir_format(dir);
-        if format.has_tail(bytes) {
-            format.seal(bytes);
-        } else if dir.has(DirFlags::INDEXED) {
+        if let Some(kind) = self.index_kind(dir, 0, bytes) {
             let htree = HtreeFormat {
                 checksum_seed: format.checksum_seed,
                 ..HtreeFormat::new(self.geometry, dir.inode, 0)
             };
-            htree.seal(bytes, IndexKind::Root);
+            htree.seal(bytes, kind);
+        } else if format.has_tail(bytes) {
+            format.seal(bytes);
         }
     }
 

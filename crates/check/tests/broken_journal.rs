@@ -1,0 +1,101 @@
+//! Journals whose maps are broken, with logs that wait for their replay, on volumes that the kernel
+//! left.
+
+mod common;
+
+use common::{Walker, findings, fsck, options};
+use extant_check::{AutoPolicy, Code, Store};
+use extant_device::Device;
+use extant_ondisk::indirect::pointer;
+use extant_ondisk::inode::Inode;
+use extant_ondisk::{BlockNo, InodeNo};
+use extant_testkit::tree::Random;
+use extant_testkit::{LoopMount, TempImage, copied, e2fsck_fn, is_root, left_dirty, skip, tool};
+use std::fs;
+use std::path::Path;
+
+/// Bytes of a block: a journal of 1,024 blocks has three blocks of pointers below the double
+/// indirect one.
+const BLOCK: usize = 1024;
+/// The slots of `i_block` with the indirect and the double indirect block.
+const SINGLE: usize = 12;
+const DOUBLE: usize = 13;
+
+/// A volume whose last names are in the log alone.
+fn dirty() -> Result<TempImage, String> {
+    if !is_root() || tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        return Err("needs root, mke2fs and e2fsck".to_owned());
+    }
+    let args = ["-t", "ext3", "-b", "1024", "-J", "size=1"];
+    let image = TempImage::by_mke2fs(16 << 20, &args)?;
+    let mount = LoopMount::new(&image.path(), "")?;
+    fs::create_dir(mount.path().join("d")).unwrap();
+    (0..50).for_each(|at| fs::write(mount.path().join(format!("d/{at}")), [at; 3000]).unwrap());
+    mount.unmount()?;
+    left_dirty(&image.path(), "", |root| {
+        fs::rename(root.join("d"), root.join("moved")).unwrap();
+        for at in 0..20 {
+            fs::rename(root.join(format!("moved/{at}")), root.join(format!("moved/new-{at}")))
+                .unwrap();
+        }
+        fs::File::open(root).and_then(|root| root.sync_all()).unwrap();
+    })
+}
+
+fn tree(image: &Path) -> String {
+    Walker::tree(&Store::open(common::open(image, false)).unwrap())
+}
+
+/// A block of the journal's map: below a slot of `i_block`, along the pointers with these numbers.
+fn node(image: &Path, slot: usize, way: &[usize]) -> BlockNo {
+    let store = Store::open(common::open(image, false)).unwrap();
+    let record = store.read_inode(InodeNo::JOURNAL).unwrap().unwrap();
+    let inode = Inode::decode(&record, InodeNo::JOURNAL, store.geometry()).unwrap();
+    let first = pointer(&inode.i_block, slot).unwrap();
+    way.iter().fold(first, |block, at| pointer(&store.read(block).unwrap(), *at).unwrap())
+}
+
+/// Overwrites a block from a pointer on.
+fn spoil(image: &Path, block: BlockNo, from: usize) {
+    let bytes = Random::new(5).bytes(BLOCK - from * 4);
+    let at = block.0 * BLOCK as u64 + from as u64 * 4;
+    common::open(image, true).write_at(at, &bytes).unwrap();
+}
+
+#[test]
+fn what_waits_in_a_log_is_replayed_where_the_map_still_leads_to_it() {
+    let image = match dirty() {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let whole = copied(&image.path()).unwrap();
+    fsck(&whole.path(), &options(), AutoPolicy::Yes).unwrap();
+    let expected = tree(&whole.path());
+    assert!(expected.contains("/moved/new-19"), "{expected}");
+
+    // Past the journal's end: it stays.
+    let ours = copied(&image.path()).unwrap();
+    spoil(&ours.path(), node(&ours.path(), DOUBLE, &[]), 3);
+    let report = fsck(&ours.path(), &options(), AutoPolicy::Yes).unwrap();
+    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
+    assert!(has(Code::JournalRecovered) && !has(Code::JournalDeleted), "{}", findings(&report));
+    assert_eq!(tree(&ours.path()), expected, "{}", findings(&report));
+    e2fsck_fn(&ours.path()).unwrap();
+
+    // In the part of the log that was never used: it is replayed, and the journal made again.
+    let ours = copied(&image.path()).unwrap();
+    spoil(&ours.path(), node(&ours.path(), DOUBLE, &[2]), 0);
+    let report = fsck(&ours.path(), &options(), AutoPolicy::Yes).unwrap();
+    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
+    assert!(has(Code::JournalRecovered) && has(Code::JournalDeleted), "{}", findings(&report));
+    assert_eq!(tree(&ours.path()), expected, "{}", findings(&report));
+    e2fsck_fn(&ours.path()).unwrap();
+
+    // In the part that waits: nothing is replayed.
+    let ours = copied(&image.path()).unwrap();
+    spoil(&ours.path(), node(&ours.path(), SINGLE, &[]), 0);
+    let report = fsck(&ours.path(), &options(), AutoPolicy::Yes).unwrap();
+    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
+    assert!(!has(Code::JournalRecovered) && has(Code::JournalDeleted), "{}", findings(&report));
+    e2fsck_fn(&ours.path()).unwrap();
+}
