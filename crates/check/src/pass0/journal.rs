@@ -34,6 +34,8 @@ const HIDDEN_FILE: u16 = 0o100_600;
 struct FoundJournal {
     place: JournalLocation,
     inode: Inode,
+    /// The inode itself is broken, and the replay may restore it.
+    is_put_off: bool,
 }
 
 impl FoundJournal {
@@ -66,7 +68,11 @@ impl Pass0<'_> {
             })?;
         }
         let Some(found) = self.journal_place()? else { return Ok(()) };
-        self.check_journal_superblock(&found)
+        self.check_journal_superblock(&found)?;
+        if found.is_put_off {
+            self.journal_place()?;
+        }
+        Ok(())
     }
 
     /// Whether the journal's inode, if there is one, is found through a valid descriptor and is
@@ -182,11 +188,11 @@ impl Pass0<'_> {
             }
             return Ok(Some(place));
         }
-        if let Some(place) = self.place_of_backup(number) {
-            // The log may hold the inode's own block.
-            let is_first = number == InodeNo::JOURNAL || !self.may_repair() || !self.waits(&place);
+        if let Some(mut place) = self.place_of_backup(number) {
+            // The log may hold the inode's own block, and the descriptors that lead to it.
+            place.is_put_off = self.may_repair() && self.waits(&place);
             let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
-            if is_first && self.should_fix(finding)? {
+            if !place.is_put_off && self.should_fix(finding)? {
                 self.restore_journal_inode(number, &place.inode)?;
             }
             return Ok(Some(place));
@@ -299,7 +305,8 @@ impl Pass0<'_> {
             return Err(flaw.unwrap_or_else(is_short));
         }
         let block_size = geometry.block_size;
-        Ok(FoundJournal { place: JournalLocation { runs, superblock_at: 0, block_size }, inode })
+        let place = JournalLocation { runs, superblock_at: 0, block_size };
+        Ok(FoundJournal { place, inode, is_put_off: false })
     }
 
     /// The blocks of a journal's map up to its first flaw.
