@@ -233,6 +233,53 @@ fn fast_commits_of_names_in_an_indexed_directory_are_replayed() {
     }
 }
 
+/// Some of them have room in their inodes for the new names, and others become blocks.
+#[test]
+fn fast_commits_of_names_in_directories_inside_inodes_are_replayed() {
+    if !is_root() || tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("needs root, mke2fs and e2fsck");
+    }
+    let args = ["-t", "ext4", "-O", "fast_commit,inline_data"];
+    let image = match TempImage::by_mke2fs(64 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = LoopMount::new(&image.path(), "").unwrap();
+    let dirs = || (0..6).map(|at| format!("d{at}"));
+    for dir in dirs() {
+        fs::create_dir(mount.path().join(&dir)).unwrap();
+        File::create(mount.path().join(dir).join("gone")).unwrap();
+    }
+    fs::write(mount.path().join("grows"), "little").unwrap();
+    mount.unmount().unwrap();
+    let names = |dir: &str, at: usize| -> Vec<String> {
+        (0..at * 3 + 1).map(|it| format!("{dir}/name-{it}")).collect()
+    };
+    let dirty = left_dirty(&image.path(), "", |root| {
+        let mut grows = File::options().append(true).open(root.join("grows")).unwrap();
+        grows.write_all(&[b'x'; 5000]).and_then(|()| grows.sync_all()).unwrap();
+        for (at, dir) in dirs().enumerate() {
+            fs::remove_file(root.join(&dir).join("gone")).unwrap();
+            for name in names(&dir, at) {
+                File::create(root.join(name)).and_then(|file| file.sync_all()).unwrap();
+            }
+        }
+    });
+    let dirty = dirty.unwrap();
+    let device = common::open(&dirty.path(), true);
+    let recovered = recover_volume(&*device, None, Finish::Reset).unwrap().unwrap();
+    if recovered.fast_commits == 0 {
+        skip!("the kernel made full commits");
+    }
+    let tree = common::Walker::tree(&Store::open(device).unwrap());
+    for name in dirs().enumerate().flat_map(|(at, dir)| names(&dir, at)) {
+        assert!(tree.contains(&name), "{name}:\n{tree}");
+    }
+    assert!(!tree.contains("gone"), "{tree}");
+    assert!(tree.contains("/grows\tf\t5006"), "{tree}");
+    e2fsck_fn(&dirty.path()).unwrap();
+}
+
 #[test]
 fn fast_commits_that_cannot_be_replayed_are_left_out_alone() {
     let (image, files) = match dirty("fast_commit") {

@@ -298,12 +298,11 @@ impl Check<'_> {
         if holder.ea_inode_checksum() != hash && !is_of_owner {
             return Ok(None);
         }
-        // Entries inside an inode may have no hash; writers with signed characters hashed names
-        // beyond ASCII differently.
-        if value.hash != hash && entry.hash != 0 && entry.name.suffix.is_ascii() && !is_of_owner {
+        // Entries inside an inode may have no hash.
+        if !entry.has_hash_of(hash) && entry.hash != 0 && !is_of_owner {
             return Ok(None);
         }
-        if size != value.size && (value.hash != hash || entry.hash == 0) {
+        if size != value.size && (!entry.has_hash_of(hash) || entry.hash == 0) {
             return Ok(None);
         }
         if !holder.flags.contains(InodeFlags::EA_INODE) {

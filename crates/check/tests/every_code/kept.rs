@@ -4,8 +4,8 @@
 use super::corners::deepen;
 use super::damages::{FREE, Requested, ro_compat};
 use super::hand::{
-    Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, put16, put32,
-    scan,
+    Base, EA_INODE, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, put16,
+    put32, scan,
 };
 use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_ondisk::inode::Inode;
@@ -534,6 +534,22 @@ fn inodes_that_changed_places_are_put_back() {
     let hand = Hand::on(&image.path());
     assert_eq!([hand.find("file"), hand.find("other")], [one, two]);
     assert_eq!([hand.blocks(one), hand.blocks(two)], contents);
+}
+
+/// The hash of an attribute with a value of its own covers the name, whatever its characters are.
+#[test]
+fn a_changed_name_of_a_value_in_an_inode_is_found() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = EA_INODE.make();
+    for letter in [b'x', 0xff] {
+        let image = copied(&healthy.path()).expect("a copy");
+        let hand = Hand::on(&image.path());
+        hand.file("valued", |record| record[FIRST_ATTRIBUTE + 16] = letter);
+        drop(hand);
+        assert!(repair(&image).contains(&Code::EaValueInode), "{letter:#x}");
+    }
 }
 
 /// Where files lie in inodes, one without blocks is not empty for that: it keeps its place in

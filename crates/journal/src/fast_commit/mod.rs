@@ -2,6 +2,7 @@
 
 mod damaged;
 mod file;
+mod inline;
 mod names;
 mod replay;
 mod scan;

@@ -1,7 +1,5 @@
 //! The entries of a directory that fast commits name, all in memory.
 
-use std::collections::BTreeMap;
-
 use extant_layout::pack::{DirItem, DirPlan, DirectoryPacker};
 use extant_ondisk::dirent::{self, DirFormat};
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
@@ -11,18 +9,19 @@ use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, Flaw, InodeNo, Location};
 
 use super::file::File;
+use super::inline::{self, DirEntries};
 use super::volume::{Volume, allocate};
 use crate::JournalError;
 
 pub(super) struct Names {
     pub(super) parent: InodeNo,
-    pub(super) entries: BTreeMap<Vec<u8>, (InodeNo, dirent::FileType)>,
+    pub(super) entries: DirEntries,
 }
 
 impl Names {
     /// A new, empty directory.
     pub(super) fn empty(parent: InodeNo) -> Self {
-        Self { parent, entries: BTreeMap::new() }
+        Self { parent, entries: DirEntries::new() }
     }
 
     /// Reads a directory, hashed or linear: htree index blocks read as empty blocks.
@@ -32,7 +31,7 @@ impl Names {
                 "directory entry in a file that is not a directory",
             ));
         }
-        if file.inode.is_inline() || !file.inode.is_extent_mapped() {
+        if !file.inode.is_inline() && !file.inode.is_extent_mapped() {
             return Err(JournalError::FastCommit("entry in a directory not mapped by extents"));
         }
         let is_hashed = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
@@ -40,6 +39,10 @@ impl Names {
             return Err(JournalError::FastCommit(
                 "entry in a directory that is both encrypted and casefolded",
             ));
+        }
+        if file.inode.is_inline() {
+            let (parent, entries) = inline::load(volume, file)?;
+            return Ok(Self { parent, entries });
         }
         let geometry = volume.geometry();
         let format = DirFormat::new(geometry, file.number, file.inode.generation);
@@ -81,6 +84,9 @@ impl Names {
         volume: &Volume<'_>,
         file: &mut File,
     ) -> Result<Vec<(BlockNo, u64)>, JournalError> {
+        if file.inode.is_inline() {
+            return Ok(Vec::new());
+        }
         let (_, plan, _) = self.plan(volume, file)?;
         Ok(file.unmap(u64::from(plan.blocks()), u64::MAX))
     }
@@ -146,12 +152,18 @@ impl Names {
         Ok(())
     }
 
-    /// Packs the names into the directory's blocks, and into new ones.
+    /// Packs the names into the directory's inode or blocks, and into new ones.
     pub(super) fn store(
         &self,
         volume: &mut Volume<'_>,
         file: &mut File,
     ) -> Result<(), JournalError> {
+        if file.inode.is_inline() {
+            if inline::store(volume, file, self.parent, &self.entries)? {
+                return Ok(());
+            }
+            inline::leave_inode(volume, file)?;
+        }
         let (packer, plan, items) = self.plan(volume, file)?;
         let block_len = volume.geometry().block_len();
         let blocks = u64::from(plan.blocks());

@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use extant_device::Device;
 use extant_ondisk::dirent;
 use extant_ondisk::extent::RawExtent;
-use extant_ondisk::inode::MANY_LINKS;
+use extant_ondisk::inode::{InodeFlags, MANY_LINKS, RawInode};
 use extant_ondisk::jbd2::{FastCommitDentry, FastCommitRecord};
 use extant_ondisk::{BlockNo, Flaw, InodeNo};
 use zerocopy::FromBytes;
 
 use super::damaged::{Damaged, Replayed, inode_of, is_of_device};
 use super::file::File;
+use super::inline;
 use super::names::Names;
 use super::scan::FastCommits;
 use super::volume::{self, Volume, run};
@@ -79,6 +80,14 @@ struct Counted {
     to_come: HashMap<InodeNo, u32>,
 }
 
+/// Whether a logged inode is mapped by extents.
+fn has_extents(logged: &[u8]) -> bool {
+    RawInode::ref_from_prefix(logged).is_ok_and(|(raw, _)| {
+        let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
+        flags.contains(InodeFlags::EXTENTS) && !flags.contains(InodeFlags::INLINE_DATA)
+    })
+}
+
 impl Replay<'_> {
     fn commit(&mut self, records: &[FastCommitRecord<'_>]) -> Result<(), JournalError> {
         let mut counted = Counted { logged: HashSet::new(), to_come: HashMap::new() };
@@ -94,10 +103,35 @@ impl Replay<'_> {
             }
         }
         for record in records {
-            if let Err(error) = self.apply(record, &mut counted) {
-                self.leave_out(inode_of(record), error)?;
-                self.keep_range(record)?;
+            if self.leaves_inode(record, &counted) {
+                self.apply_or_leave_out(record, &mut counted)?;
             }
+        }
+        for record in records {
+            self.apply_or_leave_out(record, &mut counted)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a record gives extents to a file whose data is in its inode. The ranges of these
+    /// extents come before it.
+    fn leaves_inode(&mut self, record: &FastCommitRecord<'_>, counted: &Counted) -> bool {
+        match record {
+            FastCommitRecord::Inode(inode, logged) if !counted.to_come.contains_key(inode) => {
+                has_extents(logged) && self.file(*inode).is_ok_and(|file| file.inode.is_inline())
+            }
+            _ => false,
+        }
+    }
+
+    fn apply_or_leave_out(
+        &mut self,
+        record: &FastCommitRecord<'_>,
+        counted: &mut Counted,
+    ) -> Result<(), JournalError> {
+        if let Err(error) = self.apply(record, counted) {
+            self.leave_out(inode_of(record), error)?;
+            self.keep_range(record)?;
         }
         Ok(())
     }
@@ -184,7 +218,11 @@ impl Replay<'_> {
         }
         self.file(inode)?;
         let file = self.files.get_mut(&inode).expect("made above");
+        let was_inline = file.inode.is_inline();
         file.take_fields(&self.volume, logged)?;
+        if was_inline && !file.inode.is_inline() {
+            inline::drop_data(&self.volume, file)?;
+        }
         let is_dir = file.inode.is_dir();
         Ok(self.volume.mark_inode(inode, is_dir)?)
     }

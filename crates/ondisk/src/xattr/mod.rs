@@ -318,6 +318,15 @@ impl XattrRef<'_> {
             || self.hash == mix_value(signed_name_hash(self.name.suffix), self.hashed)
     }
 
+    /// Whether the stored hash, of an entry whose value is in its own inode, is that of the name and
+    /// a value with the given [`value_hash`], with unsigned or signed characters.
+    pub fn has_hash_of(&self, value_hash: u32) -> bool {
+        let of_name = self.hash ^ value_hash;
+        [name_hash, signed_name_hash]
+            .iter()
+            .any(|hash_of| hash_of(self.name.suffix).rotate_left(16) == of_name)
+    }
+
     /// Whether a hash is stored: 0, which hardly any attribute hashes to, means none. Entries in
     /// blocks have one.
     pub fn has_hash(&self) -> bool {

@@ -167,6 +167,12 @@ fn a_hash_over_signed_characters_is_taken_too() {
     assert_ne!(signed.hash, unsigned.hash);
     assert!(signed.hash_matches() && unsigned.hash_matches());
     assert!(!XattrRef { hash: unsigned.hash ^ 1, ..unsigned }.hash_matches());
+    // A value with an inode of its own.
+    let name = b"\xc3\xa4x";
+    for hash in [ea_entry_hash(name, 7), signed_name_hash(name).rotate_left(16) ^ 7] {
+        let entry = XattrRef { hash, ..unsigned };
+        assert!(entry.has_hash_of(7) && !entry.has_hash_of(6));
+    }
 }
 
 #[test]
