@@ -281,6 +281,52 @@ fn fast_commits_of_names_in_directories_inside_inodes_are_replayed() {
 }
 
 #[test]
+fn fast_commits_of_files_with_indirect_blocks_are_replayed() {
+    if !is_root() || tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("needs root, mke2fs and e2fsck");
+    }
+    let args = ["-t", "ext4", "-b", "1024", "-O", "^extent,^64bit,fast_commit"];
+    let image = match TempImage::by_mke2fs(64 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let (mut files, mut random) = (Files::new(), Random::new(4));
+    let mount = LoopMount::new(&image.path(), "").unwrap();
+    fs::create_dir(mount.path().join("d")).unwrap();
+    for at in 0..20 {
+        let content = random.bytes(at * 4000);
+        fs::write(mount.path().join(format!("d/{at}")), &content).unwrap();
+        files.insert(format!("d/{at}"), content);
+    }
+    mount.unmount().unwrap();
+    let dirty = left_dirty(&image.path(), "", |root| {
+        for (at, content) in (0..20).map(|at| (at, random.bytes(at * 30_000))) {
+            let name = format!("d/{at}");
+            let mut file = File::options().append(true).open(root.join(&name)).unwrap();
+            file.write_all(&content).and_then(|()| file.sync_all()).unwrap();
+            files.get_mut(&name).unwrap().extend(content);
+            fs::rename(root.join(&name), root.join(format!("new-{at}"))).unwrap();
+            let renamed = files.remove(&name).unwrap();
+            files.insert(format!("new-{at}"), renamed);
+        }
+        let mut writer = Writer { root, files: &mut files, random: Random::new(6) };
+        writer.write("d/last".to_owned());
+    });
+    let dirty = dirty.unwrap();
+    let device = common::open(&dirty.path(), true);
+    let recovered = recover_volume(&*device, None, Finish::Reset).unwrap().unwrap();
+    if recovered.fast_commits == 0 {
+        skip!("the kernel made full commits");
+    }
+    drop(device);
+    e2fsck_fn(&dirty.path()).unwrap();
+    let mount = LoopMount::new(&dirty.path(), "ro").unwrap();
+    for (name, content) in &files {
+        assert!(fs::read(mount.path().join(name)).unwrap() == *content, "{name}");
+    }
+}
+
+#[test]
 fn fast_commits_that_cannot_be_replayed_are_left_out_alone() {
     let (image, files) = match dirty("fast_commit") {
         Ok(made) => made,

@@ -1,8 +1,8 @@
-//! A file that fast commits name, with its inode and its whole extent map in memory.
+//! A file that fast commits name, with its inode and its whole map in memory.
 
 use std::ops::Range;
 
-use extant_layout::pack::ExtentTree;
+use extant_layout::pack::MappingTree;
 use extant_ondisk::extent::{self, Extent, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, OwnedNode};
 use extant_ondisk::inode::{I_BLOCK_SIZE, Inode, InodeFlags, SECTOR};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, Location, RoCompatFeatures};
@@ -21,7 +21,7 @@ pub(super) struct File {
     pub(super) inode: Inode,
     /// The extents, ordered by logical block.
     pub(super) extents: Vec<Extent>,
-    /// Blocks of its extent tree.
+    /// Blocks of its extent tree, or its indirect blocks.
     pub(super) tree: Vec<BlockNo>,
 }
 
@@ -65,17 +65,18 @@ impl File {
     ) -> Result<Self, JournalError> {
         let inode = Inode::decode(&record, number, volume.geometry())?;
         let mut file = Self { number, record, inode, extents: Vec::new(), tree: Vec::new() };
-        if file.inode.is_extent_mapped() {
-            if !volume.has_map(&file.inode) {
-                return Err(JournalError::FastCommit("extents of a file that cannot have any"));
-            }
+        let has_map = volume.has_map(&file.inode);
+        if file.inode.is_extent_mapped() && !has_map {
+            return Err(JournalError::FastCommit("extents of a file that cannot have any"));
+        }
+        if has_map {
             let map = volume.read_map(number, &file.inode)?;
             (file.extents, file.tree) = (map.extents, map.nodes);
         }
         Ok(file)
     }
 
-    /// Takes the fields of a logged inode. `i_block` is kept unless it is not an extent tree.
+    /// Takes the fields of a logged inode. `i_block` is kept where it is a map.
     pub(super) fn take_fields(
         &mut self,
         volume: &Volume<'_>,
@@ -88,12 +89,8 @@ impl File {
         let before = self.record[I_BLOCK].to_vec();
         self.record[..length].copy_from_slice(&logged[..length]);
         self.inode = Inode::decode(&self.record, self.number, volume.geometry())?;
-        let kind = self.inode.file_type();
-        use extant_ondisk::inode::FileType::{Directory, Regular};
-        if self.inode.is_extent_mapped() {
+        if volume.has_map(&self.inode) {
             self.inode.i_block.copy_from_slice(&before);
-        } else if !self.inode.is_inline() && matches!(kind, Some(Regular | Directory) | None) {
-            return Err(JournalError::FastCommit("file not mapped by extents"));
         }
         Ok(())
     }
@@ -149,15 +146,16 @@ impl File {
         Ok(volume.claim_blocks(data.chain(others))?)
     }
 
-    /// Writes the extent tree and the inode.
+    /// Writes the map and the inode.
     pub(super) fn store(&mut self, volume: &mut Volume<'_>) -> Result<(), JournalError> {
-        if self.inode.is_extent_mapped() {
+        if volume.has_map(&self.inode) {
             extent::join(&mut self.extents);
             debug_assert!(self.extents.iter().all(|extent| {
                 extent.len <= if extent.is_unwritten { MAX_UNWRITTEN_LEN } else { MAX_WRITTEN_LEN }
             }));
-            let tree = ExtentTree::from_extents(self.extents.clone());
-            let needed = tree.blocks(volume.geometry().block_size);
+            let tree = MappingTree::from_extents(&self.extents, self.inode.is_extent_mapped());
+            let too_large = JournalError::FastCommit("range past the largest file");
+            let needed = tree.blocks(volume.geometry().block_size).ok_or(too_large)?;
             if let Some(missing) = needed.checked_sub(self.tree.len() as u64) {
                 let goal = self.extents.first().map_or(BlockNo(0), |extent| extent.start);
                 for _ in 0..missing {
@@ -183,7 +181,7 @@ impl File {
         Ok(volume.write_inode(self.number, &mut self.record)?)
     }
 
-    /// Sets `i_blocks`: the clusters of data, extent tree and attributes.
+    /// Sets `i_blocks`: the clusters of data, map and attributes.
     fn count_blocks(&mut self, volume: &Volume<'_>) {
         let geometry = volume.geometry();
         let data = self.extents.iter().map(|extent| (extent.start, u64::from(extent.len)));

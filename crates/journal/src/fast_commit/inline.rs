@@ -7,7 +7,7 @@ use extant_ondisk::extent::OwnedNode;
 use extant_ondisk::inline_data::{InlineDir, InlineDirPacker, xattr_len_of};
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags, xattr_area};
 use extant_ondisk::xattr::{self, Value, Xattr, XattrName};
-use extant_ondisk::{Flaw, FormatError, Geometry, InodeNo, Location};
+use extant_ondisk::{Flaw, FormatError, Geometry, IncompatFeatures, InodeNo, Location};
 
 use super::file::File;
 use super::volume::Volume;
@@ -70,12 +70,15 @@ pub(super) fn store(
     Ok(true)
 }
 
-/// Makes a directory inside its inode one of extents, without any.
+/// Makes a directory inside its inode one with a map, which is empty.
 pub(super) fn leave_inode(volume: &Volume<'_>, file: &mut File) -> Result<(), JournalError> {
     drop_data(volume, file)?;
     file.inode.flags.remove(InodeFlags::INLINE_DATA);
-    file.inode.flags |= InodeFlags::EXTENTS;
-    OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut file.inode.i_block);
+    file.inode.i_block.fill(0);
+    if volume.geometry().has_incompat(IncompatFeatures::EXTENTS) {
+        file.inode.flags |= InodeFlags::EXTENTS;
+        OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut file.inode.i_block);
+    }
     Ok(())
 }
 

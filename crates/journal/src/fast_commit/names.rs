@@ -31,9 +31,6 @@ impl Names {
                 "directory entry in a file that is not a directory",
             ));
         }
-        if !file.inode.is_inline() && !file.inode.is_extent_mapped() {
-            return Err(JournalError::FastCommit("entry in a directory not mapped by extents"));
-        }
         let is_hashed = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
         if file.inode.flags.contains(is_hashed) {
             return Err(JournalError::FastCommit(

@@ -80,11 +80,10 @@ struct Counted {
     to_come: HashMap<InodeNo, u32>,
 }
 
-/// Whether a logged inode is mapped by extents.
-fn has_extents(logged: &[u8]) -> bool {
+/// Whether the data of a logged inode is in it.
+fn is_inline(logged: &[u8]) -> bool {
     RawInode::ref_from_prefix(logged).is_ok_and(|(raw, _)| {
-        let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
-        flags.contains(InodeFlags::EXTENTS) && !flags.contains(InodeFlags::INLINE_DATA)
+        InodeFlags::from_bits_retain(raw.i_flags.get()).contains(InodeFlags::INLINE_DATA)
     })
 }
 
@@ -113,12 +112,11 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether a record gives extents to a file whose data is in its inode. The ranges of these
-    /// extents come before it.
+    /// Whether a record gives a map to a file whose data is in its inode. The ranges come before it.
     fn leaves_inode(&mut self, record: &FastCommitRecord<'_>, counted: &Counted) -> bool {
         match record {
             FastCommitRecord::Inode(inode, logged) if !counted.to_come.contains_key(inode) => {
-                has_extents(logged) && self.file(*inode).is_ok_and(|file| file.inode.is_inline())
+                !is_inline(logged) && self.file(*inode).is_ok_and(|file| file.inode.is_inline())
             }
             _ => false,
         }
@@ -230,11 +228,17 @@ impl Replay<'_> {
     fn add_range(&mut self, inode: InodeNo, extent: &[u8]) -> Result<(), JournalError> {
         let broken = JournalError::FastCommit("invalid range");
         let extent = RawExtent::read_from_bytes(extent).map_err(|_| broken.clone())?.decode();
-        let file = self.file(inode)?;
-        if !file.inode.is_extent_mapped() {
-            return Err(JournalError::FastCommit("range of a file not mapped by extents"));
+        self.file(inode)?;
+        let file = &self.files[&inode];
+        if !self.volume.has_map(&file.inode) {
+            return Err(JournalError::FastCommit("range of a file without a map"));
         }
-        if extent.len == 0 || extent.end().stored().is_none() {
+        let is_indirect = !file.inode.is_extent_mapped();
+        let end = extent.start.0.saturating_add(u64::from(extent.len));
+        if extent.len == 0
+            || extent.end().stored().is_none()
+            || is_indirect && (extent.is_unwritten || end > 1 << 32)
+        {
             return Err(broken);
         }
         let location = file.location();
