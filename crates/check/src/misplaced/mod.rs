@@ -49,9 +49,9 @@ struct Search<'a> {
     sound: HashMap<InodeNo, Vec<BlockNo>>,
 }
 
-/// Proposes to put blocks and records where they belong; how many blocks were written. `scanned` is the report of a
-/// scan: records in a wrong place have wrong checksums, and a directory with a wrong block has a
-/// finding.
+/// Proposes to put blocks and records where they belong; how many blocks were written. `scanned`
+/// is the report of a scan: records in a wrong place have wrong checksums, and a directory with a
+/// wrong block has a finding.
 ///
 /// # Errors
 /// The device failed, or the policy ended the run.

@@ -16,6 +16,9 @@ struct MisplacedRecord {
     bytes: Vec<u8>,
 }
 
+/// Blocks with their new contents.
+pub(super) type NewBlocks = Vec<(BlockNo, Vec<u8>)>;
+
 /// Proposes to put records where they belong; the blocks with the records of each accepted cycle.
 /// `suspects` have wrong checksums. Records in `moved` blocks are left alone.
 ///
@@ -26,7 +29,7 @@ pub(super) fn accepted(
     recorder: &Recorder<'_>,
     suspects: BTreeSet<InodeNo>,
     moved: &HashSet<BlockNo>,
-) -> Result<Vec<Vec<(BlockNo, Vec<u8>)>>, CheckError> {
+) -> Result<Vec<NewBlocks>, CheckError> {
     let mut accepted = Vec::new();
     for cycle in cycles(store, suspects)? {
         let blocks: Option<Vec<BlockNo>> =
@@ -81,10 +84,7 @@ fn place_of(store: &Store, inode: InodeNo) -> Option<(BlockNo, usize)> {
 }
 
 /// The blocks of a cycle, with the records where they belong.
-fn blocks_with(
-    store: &Store,
-    cycle: Vec<MisplacedRecord>,
-) -> Result<Vec<(BlockNo, Vec<u8>)>, CheckError> {
+fn blocks_with(store: &Store, cycle: Vec<MisplacedRecord>) -> Result<NewBlocks, CheckError> {
     let mut blocks = BTreeMap::new();
     for record in cycle {
         let Some((block, at)) = place_of(store, record.owner) else { continue };

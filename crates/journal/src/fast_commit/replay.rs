@@ -112,7 +112,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether a record gives a map to a file whose data is in its inode. The ranges come before it.
+    /// Whether a record gives a map to a file whose data is in its inode. The ranges come before
+    /// it.
     fn leaves_inode(&mut self, record: &FastCommitRecord<'_>, counted: &Counted) -> bool {
         match record {
             FastCommitRecord::Inode(inode, logged) if !counted.to_come.contains_key(inode) => {

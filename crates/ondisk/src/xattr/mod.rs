@@ -318,8 +318,8 @@ impl XattrRef<'_> {
             || self.hash == mix_value(signed_name_hash(self.name.suffix), self.hashed)
     }
 
-    /// Whether the stored hash, of an entry whose value is in its own inode, is that of the name and
-    /// a value with the given [`value_hash`], with unsigned or signed characters.
+    /// Whether the stored hash, of an entry whose value is in its own inode, is that of the name
+    /// and a value with the given [`value_hash`], with unsigned or signed characters.
     pub fn has_hash_of(&self, value_hash: u32) -> bool {
         let of_name = self.hash ^ value_hash;
         [name_hash, signed_name_hash]
