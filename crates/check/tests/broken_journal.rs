@@ -115,6 +115,17 @@ fn what_waits_in_a_log_is_replayed_where_the_map_still_leads_to_it() {
     assert_eq!(tree(&ours.path()), expected, "{}", findings(&report));
     e2fsck_fn(&ours.path()).unwrap();
 
+    // A block past the end, after a hole.
+    let ours = copied(&image.path()).unwrap();
+    let last = node(&ours.path(), DOUBLE, &[2]);
+    let at = last.0 * BLOCK as u64 + 253 * 4;
+    common::open(&ours.path(), true).write_at(at, &8000_u32.to_le_bytes()).unwrap();
+    let report = fsck(&ours.path(), &options(), AutoPolicy::Yes).unwrap();
+    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
+    assert!(has(Code::JournalRecovered) && !has(Code::JournalDeleted), "{}", findings(&report));
+    assert_eq!(tree(&ours.path()), expected, "{}", findings(&report));
+    e2fsck_fn(&ours.path()).unwrap();
+
     // In the part of the log that was never used: it is replayed, and the journal made again.
     let ours = copied(&image.path()).unwrap();
     spoil(&ours.path(), node(&ours.path(), DOUBLE, &[2]), 0);

@@ -426,8 +426,20 @@ impl Geometry {
             groups.dedup();
             return groups;
         }
-        (1..self.groups_count).map(GroupNo).filter(|&group| self.has_super(group)).collect()
+        if !self.has_ro_compat(RoCompatFeatures::SPARSE_SUPER) {
+            return (1..self.groups_count).map(GroupNo).collect();
+        }
+        let powers = [3, 5, 7].into_iter().flat_map(powers_of);
+        let mut groups: Vec<_> = core::iter::once(1).chain(powers).map(GroupNo).collect();
+        groups.retain(|group| group.0 < self.groups_count);
+        groups.sort_unstable();
+        groups
     }
+}
+
+/// The powers of a number of at least 2, without 1.
+fn powers_of(base: u32) -> impl Iterator<Item = u32> {
+    core::iter::successors(Some(base), move |power| power.checked_mul(base))
 }
 
 fn is_power_of(number: u32, base: u32) -> bool {

@@ -10,6 +10,10 @@ use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
 
+/// Backups in which a descriptor is looked for: all that sparse_super has. Without it each group
+/// has one.
+const MOST_BACKUPS: usize = 40;
+
 impl Pass0<'_> {
     /// Checks every descriptor. Impossible values are replaced in memory at once, so that the
     /// passes can run; they are written if the policy accepts it.
@@ -79,7 +83,7 @@ impl Pass0<'_> {
     fn backup_desc(&mut self, group: GroupNo) -> Result<Option<GroupDesc>, CheckError> {
         let geometry = self.volume.geometry().clone();
         let (index, at) = geometry.desc_place(group);
-        for backup in geometry.backup_superblock_groups() {
+        for backup in geometry.backup_superblock_groups().into_iter().take(MOST_BACKUPS) {
             let Some(block) = geometry.desc_block_backup(index, backup) else { continue };
             let bytes = self.read(block)?;
             let stored = &bytes[at..at + usize::from(geometry.desc_size)];

@@ -67,6 +67,10 @@ impl Check<'_> {
             nodes: [0; 3],
             met: BTreeSet::new(),
         };
+        if self.superblock.journal_inode == Some(visit.ino) {
+            // A journal does not grow by what its map has past its size.
+            walk.garbage_from = visit.inode.size.div_ceil(u64::from(self.geometry.block_size));
+        }
         let mut i_block = visit.inode.i_block;
         if !walk.is_bad_blocks && self.illegal_of(&i_block).0 >= TOO_MANY {
             walk.counts.is_unsure = !self.drop_map(visit)?;
