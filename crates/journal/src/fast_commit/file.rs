@@ -162,6 +162,9 @@ impl File {
                     self.tree.push(allocate(volume, goal)?);
                 }
             }
+            if !self.inode.is_extent_mapped() && self.end() > 1 << 32 {
+                return Err(JournalError::FastCommit("indirect blocks of a file past block 2^32"));
+            }
             let unused = self.tree.split_off(usize::try_from(needed).unwrap_or(usize::MAX));
             volume.free_blocks_of(unused.into_iter().map(|block| run(block, 1)))?;
             let mut nodes = Vec::new();
@@ -179,6 +182,12 @@ impl File {
         }
         self.inode.encode_into(&mut self.record, volume.geometry());
         Ok(volume.write_inode(self.number, &mut self.record)?)
+    }
+
+    /// The block of the volume after the last one that the map has.
+    fn end(&self) -> u64 {
+        let data = self.extents.iter().map(|it| it.start.0.saturating_add(u64::from(it.len)));
+        data.chain(self.tree.iter().map(|block| block.0 + 1)).max().unwrap_or(0)
     }
 
     /// Sets `i_blocks`: the clusters of data, map and attributes.
