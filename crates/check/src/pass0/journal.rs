@@ -299,7 +299,7 @@ impl Pass0<'_> {
             return Err(Broken::Because(format!("invalid size of {blocks} blocks")));
         }
         let (runs, flaw) = self.blocks_of_map(number, &inode);
-        // Pass 1 clears the pointers past a journal's size, and takes extents there for its own.
+        // Pass 1 clears such pointers past a journal's size, and takes extents there for its own.
         let is_known = u64::from(runs.blocks_count()) >= blocks;
         if !is_known || flaw.is_some() && inode.is_extent_mapped() {
             let is_short = || Broken::Because("block map is shorter than the size".to_owned());

@@ -33,6 +33,8 @@ struct Walk {
     clears_all: bool,
     /// Pointers from this block of the file on are illegal wherever they lead.
     garbage_from: u64,
+    /// Of a journal, its blocks by its size: after a hole there is nothing past them.
+    journal_end: Option<u64>,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
     /// The block that would continue the current run of data, and the start of the run.
@@ -61,6 +63,7 @@ impl Check<'_> {
             illegal: 0,
             clears_all: false,
             garbage_from: u64::MAX,
+            journal_end: None,
             is_cut: false,
             run: (0, 0),
             next: 0,
@@ -68,8 +71,8 @@ impl Check<'_> {
             met: BTreeSet::new(),
         };
         if self.superblock.journal_inode == Some(visit.ino) {
-            // A journal does not grow by what its map has past its size.
-            walk.garbage_from = visit.inode.size.div_ceil(u64::from(self.geometry.block_size));
+            let end = visit.inode.size.div_ceil(u64::from(self.geometry.block_size));
+            walk.journal_end = Some(end);
         }
         let mut i_block = visit.inode.i_block;
         if !walk.is_bad_blocks && self.illegal_of(&i_block).0 >= TOO_MANY {
@@ -162,7 +165,8 @@ impl Check<'_> {
     ) -> Result<bool, CheckError> {
         let finding =
             |visit: &Visit<'_>, code| visit.finding(code).file_block(FileBlock(first)).block(block);
-        if !self.geometry.contains(block, 1) || first >= walk.garbage_from {
+        let is_stray = walk.journal_end.is_some_and(|end| first >= end.max(walk.counts.end + 1));
+        if !self.geometry.contains(block, 1) || first >= walk.garbage_from || is_stray {
             walk.illegal += 1;
             if walk.illegal >= TOO_MANY && !walk.is_bad_blocks {
                 if walk.illegal == TOO_MANY {
