@@ -65,6 +65,19 @@ fn node(image: &Path, slot: usize, way: &[usize]) -> BlockNo {
     way.iter().fold(first, |block, at| pointer(&store.read(block).unwrap(), *at).unwrap())
 }
 
+/// Repairs a volume, which e2fsck then finds clean: its tree, the codes, and the findings in words.
+fn repaired(image: &Path) -> (String, Vec<Code>, String) {
+    let report = fsck(image, &options(), AutoPolicy::Yes).unwrap();
+    let said = findings(&report);
+    e2fsck_fn(image).unwrap_or_else(|error| panic!("{error}\n{said}"));
+    (tree(image), report.findings.iter().map(|it| it.finding.code).collect(), said)
+}
+
+/// Whether the log was replayed, and whether the journal was given up.
+fn state(codes: &[Code]) -> [bool; 2] {
+    [Code::JournalRecovered, Code::JournalDeleted].map(|code| codes.contains(&code))
+}
+
 /// Overwrites a block from a pointer on.
 fn spoil(image: &Path, block: BlockNo, from: usize) {
     let bytes = Random::new(5).bytes(BLOCK - from * 4);
@@ -88,11 +101,9 @@ fn the_inode_of_a_journal_is_restored_after_the_replay() {
     descriptors.rotate_left(32);
     device.write_at(2048, &descriptors).unwrap();
     drop(device);
-    let report = fsck(&image.path(), &options(), AutoPolicy::Yes).unwrap();
-    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
-    assert!(has(Code::JournalRecovered), "{}", findings(&report));
-    assert_eq!(tree(&image.path()), tree(&whole.path()), "{}", findings(&report));
-    e2fsck_fn(&image.path()).unwrap();
+    let (found, codes, said) = repaired(&image.path());
+    assert!(codes.contains(&Code::JournalRecovered), "{said}");
+    assert_eq!(found, tree(&whole.path()), "{said}");
 }
 
 #[test]
@@ -109,37 +120,29 @@ fn what_waits_in_a_log_is_replayed_where_the_map_still_leads_to_it() {
     // Past the journal's end: it stays.
     let ours = copied(&image.path()).unwrap();
     spoil(&ours.path(), node(&ours.path(), DOUBLE, &[]), 3);
-    let report = fsck(&ours.path(), &options(), AutoPolicy::Yes).unwrap();
-    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
-    assert!(has(Code::JournalRecovered) && !has(Code::JournalDeleted), "{}", findings(&report));
-    assert_eq!(tree(&ours.path()), expected, "{}", findings(&report));
-    e2fsck_fn(&ours.path()).unwrap();
+    let (found, codes, said) = repaired(&ours.path());
+    assert_eq!(state(&codes), [true, false], "{said}");
+    assert_eq!(found, expected, "{said}");
 
     // A block past the end, after a hole.
     let ours = copied(&image.path()).unwrap();
     let last = node(&ours.path(), DOUBLE, &[2]);
     let at = last.0 * BLOCK as u64 + 253 * 4;
     common::open(&ours.path(), true).write_at(at, &8000_u32.to_le_bytes()).unwrap();
-    let report = fsck(&ours.path(), &options(), AutoPolicy::Yes).unwrap();
-    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
-    assert!(has(Code::JournalRecovered) && !has(Code::JournalDeleted), "{}", findings(&report));
-    assert_eq!(tree(&ours.path()), expected, "{}", findings(&report));
-    e2fsck_fn(&ours.path()).unwrap();
+    let (found, codes, said) = repaired(&ours.path());
+    assert_eq!(state(&codes), [true, false], "{said}");
+    assert_eq!(found, expected, "{said}");
 
     // In the part of the log that was never used: it is replayed, and the journal made again.
     let ours = copied(&image.path()).unwrap();
     spoil(&ours.path(), node(&ours.path(), DOUBLE, &[2]), 0);
-    let report = fsck(&ours.path(), &options(), AutoPolicy::Yes).unwrap();
-    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
-    assert!(has(Code::JournalRecovered) && has(Code::JournalDeleted), "{}", findings(&report));
-    assert_eq!(tree(&ours.path()), expected, "{}", findings(&report));
-    e2fsck_fn(&ours.path()).unwrap();
+    let (found, codes, said) = repaired(&ours.path());
+    assert_eq!(state(&codes), [true, true], "{said}");
+    assert_eq!(found, expected, "{said}");
 
     // In the part that waits: nothing is replayed.
     let ours = copied(&image.path()).unwrap();
     spoil(&ours.path(), node(&ours.path(), SINGLE, &[]), 0);
-    let report = fsck(&ours.path(), &options(), AutoPolicy::Yes).unwrap();
-    let has = |code| report.findings.iter().any(|it| it.finding.code == code);
-    assert!(!has(Code::JournalRecovered) && has(Code::JournalDeleted), "{}", findings(&report));
-    e2fsck_fn(&ours.path()).unwrap();
+    let (_, codes, said) = repaired(&ours.path());
+    assert_eq!(state(&codes), [false, true], "{said}");
 }

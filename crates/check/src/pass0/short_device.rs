@@ -31,12 +31,17 @@ pub(super) fn to_the_end(
     whole.ok_or(OpenError::DeviceTooSmall { blocks, device: on_device })
 }
 
+/// Bytes of group descriptors that are read whatever the size of the device is.
+const FEW_DESCRIPTORS: u64 = 1 << 20;
+
 /// The device, extended with zeros to the end of the volume. `None` where the group descriptors
-/// have more bytes than the device: a table of that size must not be allocated.
+/// alone would take a good part of the device: nearly all of the volume is missing, and each of its
+/// groups would be a finding.
 fn with_zeros(device: &Arc<dyn Device>, geometry: &Geometry) -> Option<Arc<dyn Device>> {
     let descriptors = u64::from(geometry.desc_blocks()) * u64::from(geometry.block_size);
+    let has_room = descriptors <= (device.size() / 16).max(FEW_DESCRIPTORS);
     let size = geometry.blocks_count.checked_mul(u64::from(geometry.block_size))?;
-    let missing = size.checked_sub(device.size()).filter(|_| descriptors <= device.size())?;
+    let missing = size.checked_sub(device.size()).filter(|_| has_room)?;
     let zeros = MemoryDevice::with_sectors(missing, device.sector_size());
     let parts = vec![
         LinearPart { device: device.clone(), offset: 0, size: device.size() },
